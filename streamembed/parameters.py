@@ -119,8 +119,7 @@ def take_first_sentence(text: str) -> str:
     >>> take_first_sentence("Events per update. Chunks are cut at multiples of it.")
     'Events per update.'
     """
-    line = " ".join(text.split())
-    return line.partition(". ")[0].removesuffix(".") + "."
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".") + "."
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))

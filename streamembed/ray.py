@@ -99,20 +99,14 @@ def replay(
     def open_executor(workers: int) -> closing[RayExecutor]:
         return closing(RayExecutor(workers, chosen))
 
-    paths = _to_absolute(log)
-    return replay_partitions(paths, run, workers=count, executor=open_executor, **others)
+    if not isinstance(log, EventLog):  # paths that mean the same on every machine
+        log = [path if is_uri(path) else os.path.abspath(path) for path in normalise_paths(log)]
+    return replay_partitions(log, run, workers=count, executor=open_executor, **others)
 
 
 def run_task(task: Task) -> Any:
     """The result of a task: what a process of the cluster does."""
     return task()
-
-
-def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
-    """Paths that mean the same on every machine."""
-    if isinstance(log, EventLog):
-        return log
-    return [path if is_uri(path) else os.path.abspath(path) for path in normalise_paths(log)]
 
 
 class RayExecutor(Executor):

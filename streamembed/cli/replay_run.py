@@ -194,8 +194,7 @@ def _load_forked_engine(path: str) -> Engine:
     """Load the engine of a run or a file; ParameterError if options describe another, too."""
     context = click.get_current_context()
     for name in DEFAULTS:
-        source = context.get_parameter_source(name)
-        if source not in (None, ParameterSource.DEFAULT):
+        if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
             raise ParameterError(
                 f"--{name.replace('_', '-')} conflicts with --fork, whose engine has its "
                 "own parameters: leave it out"

@@ -204,8 +204,7 @@ class Columns:
     def as_dict(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
         names = ("features", "keep", "suspicious", "vectors")
-        lists = {name: list(getattr(self, name)) for name in names}
-        return {**asdict(self), **lists}
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in names}}
 
     def describe_features(self) -> str:
         """The features in a few words."""
@@ -577,8 +576,7 @@ def _leave_out(
 
     ``faults`` says what those are that are not numeric.
     """
-    others = {key: why for key, why in faults.items() if key not in learned}
-    left_out = others | dict(suspicious)
+    left_out = {key: why for key, why in faults.items() if key not in learned} | dict(suspicious)
     if learned:
         return left_out
     if left_out and len(left_out) == len(keys):

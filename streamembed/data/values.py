@@ -56,8 +56,7 @@ def is_null(value: Any) -> bool:
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     # pandas may be absent: its nulls are known by their names
-    is_missing = value is None or value is np.ma.masked
-    return is_missing or type(value).__name__ in ("NAType", "NaTType")
+    return value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType")
 
 
 def to_plain(value: Any) -> Any:
@@ -237,8 +236,7 @@ def find_storage_type(kind: Any) -> Any:
 def read_storage(column: Any) -> Any:
     """An Arrow column as it is stored, see `find_storage_type`."""
     column = decode(column)
-    is_storage = column.type == find_storage_type(column.type)
-    return column if is_storage else read_storage(column.storage)
+    return column if column.type == find_storage_type(column.type) else read_storage(column.storage)
 
 
 def read_lists(column: Any) -> Any:

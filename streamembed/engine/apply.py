@@ -323,8 +323,7 @@ def _execute(now: EngineState, call: Command, config: Config) -> EngineState:
         return _learn_pending(now, config, flush=True)
     with one_blas_thread():
         if call.name == "rescale":
-            divisors = (now.features or NO_FEATURES).divisors
-            following = update.rescale(state, config, divisors)
+            following = update.rescale(state, config, (now.features or NO_FEATURES).divisors)
         else:
             change = {"flush": _with_flushed_metrics, "relayout": update.relayout}
             following = change[call.name](state, config)

@@ -171,9 +171,7 @@ def number_by_points(groups: Ints) -> Ints:
     """The same groups, numbered from 0 by their first points; -1 stays."""
     _, first, of = np.unique(groups, return_index=True, return_inverse=True)
     first = np.where(groups[first] < 0, -1, first)
-    numbers = np.argsort(np.argsort(first)) - (first < 0).any()
-    numbered: Ints = numbers[of]
-    return numbered
+    return (np.argsort(np.argsort(first)) - (first < 0).any())[of]
 
 
 def match(overlaps: Ints, sizes: Ints, others: Ints) -> Ints:
@@ -293,8 +291,7 @@ class _Step:
     def _label(self, names: Ints, missing: dict[int, int]) -> Ints:
         """Labels before any group has a new id: its points are still where they were."""
         labels: Ints = np.append(names, -1)[self.groups]
-        lasting = np.isin(self.before, [*names.tolist(), *missing])
-        before = np.where(lasting, self.before, -1)
+        before = np.where(np.isin(self.before, [*names.tolist(), *missing]), self.before, -1)
         for group in np.flatnonzero(names < 0).tolist():
             members = self.groups == group
             origin = find_majority(before[members & self.is_shared])

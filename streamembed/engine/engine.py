@@ -372,8 +372,7 @@ class Engine(HintedAttributes, SavedObject):
         snapshot = self.publish(check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
-        degenerate = diagnostics.describe_degenerate_map(snapshot)
-        self._warn(degenerate, DegenerateMapWarning, renews=True)
+        self._warn(diagnostics.describe_degenerate_map(snapshot), DegenerateMapWarning, renews=True)
         return snapshot
 
     def publish(self, fresh: bool = False) -> Snapshot:
@@ -518,8 +517,7 @@ class Engine(HintedAttributes, SavedObject):
 
     def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Pairs:
         """Check a call of `learn_pairs`, as `check`."""
-        call = calls.read_pairs(self._progress, self.config, X1, X2, similar)
-        return call._checked(self.config)
+        return calls.read_pairs(self._progress, self.config, X1, X2, similar)._checked(self.config)
 
     def check_labels(self, ids: Any, y: Any) -> Labels:
         """Check a call of `label`, as `check`."""

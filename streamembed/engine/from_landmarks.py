@@ -76,8 +76,7 @@ def start_state(
             support, scaling, events, landmarks.radius, landmarks.time, config
         )
         if training is not None and state.metrics is not None:
-            adopted = metrics.adopt_stream(state.metrics, training.stream)
-            state = replace(state, metrics=adopted)
+            state = replace(state, metrics=metrics.adopt_stream(state.metrics, training.stream))
         return (state, None) if like is None else _align_axes(state, like, landmarks, config)
 
 

@@ -268,8 +268,7 @@ class Picture(Immutable):
         FeatureError, BadRowError
             As in `Engine.learn`.
         """
-        places = self._extension.coordinates(self._snapshot._read(X))
-        return to_input_format(places, X, PLACES)
+        return to_input_format(self._extension.coordinates(self._snapshot._read(X)), X, PLACES)
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""

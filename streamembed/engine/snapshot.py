@@ -259,8 +259,7 @@ class Snapshot(SnapshotContents, SavedObject):
         count
             At most this many.
         """
-        k = self.psi.shape[1]
-        j = check_whole("component", component, 0, high=k - 1)
+        j = check_whole("component", component, 0, high=self.psi.shape[1] - 1)
         shares = self.stationary * self.psi[:, j] ** 2
         first = np.argsort(-shares, kind="stable")[: check_whole("count", count, 1)]
         ids: list[Any] = self.ids[first].tolist()

@@ -131,5 +131,4 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
         self._learn_imputed(rows, min(SETTLED, self.n_reference))
 
     def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
-        batch = Batch.of_points(points, Features.of_names(names))
-        self._monitor.watch(batch, is_filled=is_filled)
+        self._monitor.watch(Batch.of_points(points, Features.of_names(names)), is_filled=is_filled)

@@ -215,11 +215,9 @@ class FeatureEstimator(HintedAttributes, base.Base):
         # a parameter; of metrics it is a property
         if vars(self).get("metric") == "cosine" and rows.values.size:
             zeros = np.flatnonzero(~rows.values.any(axis=1)).tolist()
-            faults, fault = (
-                [(i, NO_DIRECTION) for i in zeros],
-                f"{len(rows)} rows of {name} are bad",
-            )
-            if faults:
+            if zeros:
+                faults = [(i, NO_DIRECTION) for i in zeros]
+                fault = f"{len(rows)} rows of {name} are bad"
                 raise BadRowError.of(faults, fault, "leave them out")
         return rows
 
@@ -280,8 +278,7 @@ class FeatureEstimator(HintedAttributes, base.Base):
         """Warn of what became of columns since a call began, once its events are learned."""
         after = self._statistics
         if after.left_out != before.left_out:
-            new = set(after.left_out).difference(before.left_out)
-            reasons = find_suspicious(sorted(new))
+            reasons = find_suspicious(sorted(set(after.left_out).difference(before.left_out)))
             warn(describe_suspicious(reasons, RENAME), ColumnWarning)
         if after.empty != before.empty and after.empty:
             warn(describe_empty(after.empty, after.names, self._largest), ColumnWarning)
@@ -361,10 +358,8 @@ class ColdStartLearner(FeatureEstimator):
     """
 
     def _begin(self) -> None:
-        self._statistics_pair = (
-            FeatureStatistics(),
-            FeatureStatistics(),
-        )  # without and with the last events for the learner
+        # without and with the last events for the learner
+        self._statistics_pair = FeatureStatistics(), FeatureStatistics()
 
     @property
     @abc.abstractmethod

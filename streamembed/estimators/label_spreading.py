@@ -323,8 +323,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
 
     def _start(self, points: Floats) -> LabelStream:
         """A stream of the first events, (n, d)."""
-        keys = self._early_labels[1]
-        classes, labels = LabelIndex().encode_labels(keys[: len(points)])
+        classes, labels = LabelIndex().encode_labels(self._early_labels[1][: len(points)])
         scaling = fit_points(points, np.ones(len(points)), self.scaling, 1.0, LEAST_SHARE)
         graph = label_spreading.create_empty(points.shape[1], int(self.n_neighbors))
         stream = LabelStream(

@@ -305,8 +305,7 @@ class PCA(StreamTransformer):
 
     def _compute_coordinates(self, rows: FeatureRows) -> Floats:
         """Coordinates of points, (n, n_components)."""
-        names = self.feature_names or sort_names(set(rows.names))
-        rows.check(names, "this PCA")
+        rows.check(self.feature_names or sort_names(set(rows.names)), "this PCA")
         if not self.ready:
             return np.zeros((len(rows), int(self.n_components)))
         axes, seen = self._read_axes()
@@ -426,8 +425,7 @@ class PCA(StreamTransformer):
     def _build_settings(self, n_features: int) -> PrincipalSettings:
         solver, k = str(self.solver), int(self.n_components)
         if solver == "auto":
-            few = self.window is not None or n_features <= MOST_MOMENTS
-            solver = "moments" if few else "svd"
+            solver = "moments" if self.window is not None or n_features <= MOST_MOMENTS else "svd"
         rank = choose_rank(k) if isinstance(self.rank, str) else int(self.rank)
         window = None if self.window is None else int(self.window)
         half_life = None if self.half_life is None else float(self.half_life)

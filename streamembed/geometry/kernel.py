@@ -117,5 +117,4 @@ class KernelFunction:
         """Rows of the kernel of inner products between points, shape (a, b)."""
         if self.kernel == "cosine":
             return cosine_rows(left, right)
-        gamma = self.gamma_of(left.shape[1])
-        return polynomial_rows(left, right, self.degree, self.coef0, gamma)
+        return polynomial_rows(left, right, self.degree, self.coef0, self.gamma_of(left.shape[1]))

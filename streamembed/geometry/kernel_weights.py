@@ -179,5 +179,4 @@ def _exponentiate(exponents: Array, dtype: np.dtype) -> Array:
     """exp, of what is at most 0."""
     np.clip(exponents, LEAST_EXPONENT[dtype], 0.0, out=exponents)
     exponents = exponents.astype(dtype, copy=False)
-    weights: Array = np.exp(exponents, out=exponents)
-    return weights
+    return np.exp(exponents, out=exponents)

@@ -80,10 +80,10 @@ class NeighborLists:
         [[2, 3], [2, 3], [3, 0], [2, 0]]
         """
         n, width = len(positions), n_neighbors + (n_neighbors if spare is None else spare)
-        lists = _make_empty(n, width)
+        near, d2 = np.full((n, width), -1, dtype=np.int32), np.full((n, width), np.inf)
+        limits = np.full(n, np.inf)
         for tile in split_slots(np.arange(n), n):
-            _fill(lists, geometry.rows(tile), positions, is_distinct)
-        near, d2, limits = lists
+            _fill((near, d2, limits), geometry.rows(tile), positions, is_distinct)
         return cls(freeze(near), freeze(d2), freeze(limits), n_neighbors, is_distinct)
 
     @classmethod
@@ -209,12 +209,6 @@ class RadiusEdges:
         i, j, d2 = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(i * np.int64(n) + j, kind="stable")
         return RadiusEdges(freeze(i[order]), freeze(j[order]), freeze(d2[order]), self.radius2)
-
-
-def _make_empty(n: int, width: int) -> tuple[Slots, Floats, Floats]:
-    """Empty lists, and all that there is."""
-    near = np.full((n, width), -1, dtype=np.int32)
-    return near, np.full((n, width), np.inf), np.full(n, np.inf)
 
 
 def _fill(

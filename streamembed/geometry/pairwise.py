@@ -94,8 +94,7 @@ def choose_center(points: Floats) -> Floats:
     """A value of each feature (d,) in the middle of points (n, d), by a sample of them."""
     sample = points[:: max(1, len(points) // SAMPLE)]
     middle = len(sample) // 2
-    center: Floats = np.partition(sample, middle, axis=0)[middle] if len(points) else np.zeros(1)
-    return center
+    return np.partition(sample, middle, axis=0)[middle] if len(points) else np.zeros(1)
 
 
 class PointDistances:

@@ -152,8 +152,7 @@ def _choose_divisors(
         varying = deviations[own & varies]
         # a feature that does not vary yet may vary later: treat it as one that varies little
         least = least_share * float(np.median(varying)) if len(varying) else 0.0
-        usable = np.where(varies, deviations, least or 1.0)
-        scale[own] *= np.maximum(usable, least)[own]
+        scale[own] *= np.maximum(np.where(varies, deviations, least or 1.0), least)[own]
     return scale
 
 
@@ -181,8 +180,7 @@ def _measure_part(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats
     rounding = max(FEWEST_BITS, len(points)) * EPS
     varies = extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
     safe = np.where(varies, extent, 1.0)
-    squares = ((deviations / safe) ** 2 * shares).sum(axis=0)
-    return center, varies, safe * np.sqrt(squares)
+    return center, varies, safe * np.sqrt(((deviations / safe) ** 2 * shares).sum(axis=0))
 
 
 def _clip_outliers(points: Floats, masses: Floats) -> Floats:
@@ -195,8 +193,7 @@ def _clip_outliers(points: Floats, masses: Floats) -> Floats:
         ends[:-1] = (ascending[1:] > GAP * ascending[:-1]) & (total - sums[:-1] <= errors)
         reach = ascending[ends.argmax(axis=0), np.arange(points.shape[1])]
         limits = middle + np.where(points > middle, reach, -reach)
-    limited: Floats = np.where(apart > reach, limits, points)
-    return limited
+    return np.where(apart > reach, limits, points)
 
 
 def _sort_distances(points: Floats, masses: Floats) -> tuple[Floats, Floats, Ints, Floats]:

@@ -152,8 +152,7 @@ def raise_widths(
     if not len(lacking_rows):
         return row_widths
     result = row_widths.copy()
-    reachable = np.isfinite(d2[lacking_rows]).sum(axis=1) >= least
-    lacking_rows = lacking_rows[reachable]
+    lacking_rows = lacking_rows[np.isfinite(d2[lacking_rows]).sum(axis=1) >= least]
     low = high = row_widths[lacking_rows]
     is_lacking = np.ones(len(lacking_rows), dtype=bool)
     while is_lacking.any():

@@ -131,8 +131,7 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
         return Net(np.arange(n, dtype=np.int64), landmarks.masses, 0.0)
     later = np.zeros(n, dtype=bool) if first is None else ~first
     order = np.lexsort((np.arange(n), -landmarks.masses, landmarks.stale, later))
-    ordered = scaled[order]
-    row = _cache_rows(ordered)
+    row = _cache_rows(scaled[order])
     low, high = LEAST, float(row(0).max())
     best = np.zeros(1, dtype=np.int64)  # within the largest distance to the first, it alone stays
     for _ in range(HALVINGS):
@@ -145,8 +144,7 @@ def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = 
         if len(selected) >= ENOUGH * size:
             break
     indices = np.sort(order[best])
-    masses = _share_masses(landmarks.masses, scaled, indices, high)
-    return Net(indices, masses, math.sqrt(high))
+    return Net(indices, _share_masses(landmarks.masses, scaled, indices, high), math.sqrt(high))
 
 
 def _cache_rows(points: Floats) -> Callable[[int], Floats]:

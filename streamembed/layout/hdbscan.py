@@ -159,8 +159,7 @@ def build_tree(ends: Ints, inverse: Floats, min_cluster_size: int) -> tuple[Bran
         else:
             branch.close(at)
             part.close(at)
-            parts = [branch, part]
-            branches[large] = Branch(large, sizes[large], sizes[large] * at, parts)
+            branches[large] = Branch(large, sizes[large], sizes[large] * at, [branch, part])
         roots[small], following[lasts[large]], lasts[large] = large, small, lasts[small]
     order, point = [], find_root(0)
     root = branches[point]

@@ -76,9 +76,7 @@ def unite_duplicates(places: Floats, duplicates: Ints) -> Floats:
         duplicates, return_index=True, return_inverse=True, return_counts=True
     )
     sums = np.column_stack([np.bincount(of, places[:, axis]) for axis in range(places.shape[1])])
-    means = np.where(counts[:, None] > 1, sums / counts[:, None], places[first])
-    united: Floats = means[of]
-    return united
+    return np.where(counts[:, None] > 1, sums / counts[:, None], places[first])[of]
 
 
 def align(places: Floats, reference: Floats, shared: Ints) -> Floats:

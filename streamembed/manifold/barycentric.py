@@ -134,8 +134,7 @@ def _solve_weights(differences: Floats, is_neighbor: Array, reg: float) -> Float
     gram[:, diagonal, diagonal] += (reg * np.where(trace > 0, trace, 1.0))[:, None]
     # an empty entry has a row and a column of its own: its weight is exactly 0
     weights = np.asarray(np.linalg.solve(gram, is_neighbor[:, :, None] * 1.0)[:, :, 0], np.float64)
-    total = np.where(is_neighbor.any(axis=1), weights.sum(axis=1), 1.0)
-    weights /= total[:, None]
+    weights /= np.where(is_neighbor.any(axis=1), weights.sum(axis=1), 1.0)[:, None]
     return weights
 
 

@@ -232,8 +232,7 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
 def balance(graph: LabelGraph, scores: Floats, power: float = BALANCE) -> Floats:
     """Scores (m, c), of each class divided by a power of its number of labels."""
     counts = np.bincount(graph.classes[graph.classes >= 0], minlength=scores.shape[1])
-    balanced: Floats = scores / np.maximum(counts, 1) ** power
-    return balanced
+    return scores / np.maximum(counts, 1) ** power
 
 
 def compute_shares(scores: Floats) -> Floats:

@@ -94,6 +94,5 @@ class TwoSided:
         mean = rows[0] + (rows - rows[0]).mean(axis=0)
         steps = rows - mean
         basis = np.linalg.qr(steps.T @ (steps @ self.axes))[0]
-        inside = steps @ basis
-        centred = svd.decompose_product(inside, np.eye(basis.shape[1]), basis, self.rank)
+        centred = svd.decompose_product(steps @ basis, np.eye(basis.shape[1]), basis, self.rank)
         return replace(self, mean=mean, centred=centred, total=float(np.sum(steps**2)))

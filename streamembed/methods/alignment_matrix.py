@@ -160,8 +160,7 @@ class AlignmentMap(EmbeddingMap):
         count = scipy.sparse.csgraph.connected_components(
             graph, directed=False, return_labels=False
         )
-        summary = super().summarise_weights(state, config, pairs)
-        return replace(summary, n_connected=int(count))
+        return replace(super().summarise_weights(state, config, pairs), n_connected=int(count))
 
 
 def _solve(
@@ -225,7 +224,6 @@ def _certify(
         )
         mu = 1.0 / (bound * largest) - report.shift
         beyond = min(1.0, unit / (max(mu, 0.0) + unit))
-    coupling = errors.T @ errors
-    outside = certificate.bound_next_eigenvalue(theta[:c], coupling, beyond, k, rounding)
+    outside = certificate.bound_next_eigenvalue(theta[:c], errors.T @ errors, beyond, k, rounding)
     leading = theta[:c], vectors[:, :c], errors
     return Eigenpairs(*leading, outside, normal, rounding, refinement, unit=unit)

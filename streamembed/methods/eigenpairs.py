@@ -56,8 +56,7 @@ class Eigenpairs:
     def none(cls, normal: Normalisation) -> Self:
         """Those of points that do not differ: the constant is all there is."""
         empty = np.zeros((len(normal.stationary), 0))
-        outside = Outside(0.0, 0.0, np.zeros(0))
-        return cls(np.zeros(0), empty, empty, outside, normal, 0.0, "view")
+        return cls(np.zeros(0), empty, empty, Outside(0.0, 0.0, np.zeros(0)), normal, 0.0, "view")
 
     @classmethod
     def of_dense(

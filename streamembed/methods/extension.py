@@ -151,8 +151,7 @@ class _FusedExtension(Extension):
         self.finest, self.masses, self.widths = finest, snapshot.masses, snapshot.widths
         # (d + 1, N): [-2 X | squares], transposed: one product gives squared distances
         self.squares = np.einsum("ij,ij->i", self.points, self.points)
-        columns = np.column_stack([-2.0 * self.points, self.squares])
-        self.fused = np.ascontiguousarray(columns.T)
+        self.fused = np.ascontiguousarray(np.column_stack([-2.0 * self.points, self.squares]).T)
         self.largest = float(self.squares.max())
 
     def _measure(self, points: Floats) -> tuple[Floats, Floats]:
@@ -191,8 +190,7 @@ class KernelExtension(_FusedExtension):
         typical = snapshot.typical_coverage
         if not self.has_widths:
             typical = float(np.median(snapshot.degrees))
-        finest = snapshot.width * snapshot.least_width**2
-        super().__init__(snapshot, targets, typical, finest)
+        super().__init__(snapshot, targets, typical, snapshot.width * snapshot.least_width**2)
         self.least = snapshot.least_width  # no width is less
         self.rule = WidthRule(snapshot.n_neighbors, snapshot.width)
 
@@ -349,8 +347,7 @@ class GraphExtension(_FusedExtension):
 
     def _compute_coverage(self, scaled: Floats, d2: Floats) -> Floats:
         if self.radius2:
-            counts = (d2 <= self.radius2) @ self.masses
-            return np.minimum(1.0, counts / self.typical)
+            return np.minimum(1.0, ((d2 <= self.radius2) @ self.masses) / self.typical)
         index = min(self.n_neighbors, d2.shape[1]) - 1
         last = np.partition(d2, index, axis=1)[:, index]
         with np.errstate(over="ignore", under="ignore"):
@@ -364,8 +361,7 @@ def compute_nystrom_coefficients(snapshot: SnapshotContents) -> Floats:
     is_positive = values > 0
     safe = np.where(is_positive, values, 1.0)
     powers = np.where(is_positive, safe ** (snapshot.diffusion_time - 1.0), 0.0)
-    targets: Floats = (snapshot.carried_psi * powers) @ snapshot.rotation
-    return targets
+    return (snapshot.carried_psi * powers) @ snapshot.rotation
 
 
 def sum_coverage(d2: Floats, widths: Floats, masses: Floats, rule: WidthRule) -> Floats:

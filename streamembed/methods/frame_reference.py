@@ -86,7 +86,7 @@ def align(
     weighted = columns[:m].T * (weights / (total * largest))
     overlap[:, :width] = weighted @ frame.columns[:, :width]
     if not config.has_steady_axes:
-        rotation = alignment.find_signs(overlap)
+        rotation = np.diag(np.where(np.diag(overlap) < 0.0, -1.0, 1.0))  # no columns mix
     elif ends_epoch:
         rotation = alignment.find_block_rotation(overlap, k)
     else:

@@ -159,8 +159,7 @@ class GramMap(TrialMap):
         if self.space is not None and len(slots) < max(REBUILD_SHARE * n, SMALL_CHUNK):
             arriving, before = rows.rows(slots), inputs.squares_before
             largest = max(self.largest, float(np.abs(arriving).max(initial=0.0)))
-            old = slots[slots < len(before)]
-            leaving = GramRows(before, scaling.bandwidth, config).rows(old)
+            leaving = GramRows(before, scaling.bandwidth, config).rows(slots[slots < len(before)])
             if largest <= LARGEST_TRACKED:
                 updated = replace(self, largest=largest).replace_rows(
                     rows, leaving, arriving, slots, inputs, config

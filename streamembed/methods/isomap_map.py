@@ -137,8 +137,7 @@ class IsomapMap(EmbeddingMap):
     ) -> Pairs:
         """The leading pairs, of paths that are computed now."""
         matrix, masses = _build_matrix(self._compute_lengths(state), self.step, state)
-        shares = operator.weigh_equally(masses)
-        values, vectors = descending_eigh(build_dense(matrix, shares, True))
+        values, vectors = descending_eigh(build_dense(matrix, operator.weigh_equally(masses), True))
         kept = int(np.count_nonzero(values[:count] > CENTRED_CUT * np.abs(values).max(initial=0.0)))
         vectors = self._extend_from_landmarks(vectors[:, :kept], len(state.support))
         return values[:kept], normal.eigenfunctions(vectors)

@@ -54,8 +54,7 @@ def update_picture(previous: State, following: State, slots: Ints, config: Confi
         return relayout(replace(following, picture=picture), remaining, config)
     previous_lists, lists = select_lists(previous), following.lists
     if lists is None:
-        geometry = following.as_input(slots).geometry
-        lists = previous_lists.replace(slots, geometry, arrivals)
+        lists = previous_lists.replace(slots, following.as_input(slots).geometry, arrivals)
         if following.scaling is not previous.scaling:
             lists = _find_lists(following, config)
     positions = previous.position, following.position
@@ -73,8 +72,7 @@ def update_picture(previous: State, following: State, slots: Ints, config: Confi
 def _find_lists(state: State, config: Config) -> NeighborLists:
     """The lists of the method, or lists from scratch."""
     geometry = state.as_input().geometry
-    births = state.support.births
-    return state.lists or NeighborLists.build(geometry, births, config.n_neighbors)
+    return state.lists or NeighborLists.build(geometry, state.support.births, config.n_neighbors)
 
 
 def select_lists(state: State) -> NeighborLists:

@@ -16,7 +16,7 @@ from streamembed.geometry import kernel
 from streamembed.geometry.kernel import KernelFunction
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.placing import place_outside
-from streamembed.manifold import barycentric, centering, geodesics
+from streamembed.manifold import barycentric, geodesics
 from streamembed.methods.extension import FARTHEST, Extension, sample_distances
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric.arrays import Floats
@@ -112,8 +112,7 @@ class LinearExtension(_NeighborExtension):
         )
 
     def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
-        coordinates: Floats = scaled @ self.targets - self.offset
-        return coordinates
+        return scaled @ self.targets - self.offset
 
 
 class ScalingExtension(LinearExtension):
@@ -240,15 +239,23 @@ def compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
     values = snapshot.carried_eigenvalues
     safe = np.where(values > 0, values, np.inf)
     columns = snapshot.carried_psi * np.sqrt(np.maximum(values, 0.0) / float(masses.sum()))
-    dual: Floats = (masses[:, None] * columns / safe) @ snapshot.rotation
-    return dual
+    return (masses[:, None] * columns / safe) @ snapshot.rotation
 
 
 def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:
-    """Coordinates by centred rows; 0 for what leaves the doubles."""
+    """Coordinates of new objects by rows of H (b, n), centred; 0 for what leaves the doubles.
+
+    Rows lose the mean row p^T H (n,), and then their own means by the ``shares`` p (n,). Without
+    the second subtraction a new point keeps an offset that the coordinates do not have; without
+    both, the mean of H counts as structure.
+
+    Source: Gower (1966), "Some distance properties of latent root and vector methods"; Schoelkopf,
+    Smola & Mueller (1998), "Nonlinear component analysis as a kernel eigenvalue problem", app. A.
+    """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        coordinates = centering.center_rows(rows, mean_row, shares) @ targets
-    return np.nan_to_num(coordinates, nan=0.0)
+        centred = rows - mean_row
+        centred -= (centred @ shares)[:, None]
+        return np.nan_to_num(centred @ targets, nan=0.0)
 
 
 def compute_coverage(d2: Floats, n_neighbors: int, typical: float) -> Floats:

@@ -231,8 +231,7 @@ def _build_frame(
 def _compute_tracked(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
     """lambda**t psi of all tracked pairs of a kernel map, (n, r)."""
     values, psi = state.map.estimate_eigenpairs(state, normal, len(order), config)
-    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.resolved_diffusion_time)[order]
-    return tracked
+    return (psi * np.clip(values, 0.0, 1.0) ** config.resolved_diffusion_time)[order]
 
 
 def _build_picture(state: State, order: Ints, config: Config) -> PictureContents:

@@ -24,7 +24,7 @@ from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral import certificate, probes, trial_space
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.lanczos import bound_largest
-from streamembed.spectral.operator import Normalisation, Operator
+from streamembed.spectral.operator import Operator
 from streamembed.spectral.probes import ResidualBound
 from streamembed.spectral.sketched_view import KnownProducts, SketchedView
 from streamembed.spectral.trial_space import FADED, PROBES
@@ -99,7 +99,9 @@ def refine_eigenpairs(
         fresh = generator.standard_normal((n, PROBES))
         parts = look.vectors[:, :0]
         if attempt == 0 and weights is not None and _reaches_one(look):
-            parts = _find_component_basis(weights, normal, config.rank_limits[0])
+            labels, most = components.label_components(weights.rows, n), config.rank_limits[0]
+            # a basis of the eigenvalue 1 of S
+            parts = components.build_component_basis(labels, normal.constant, most)
         vectors = look.vectors[:, : 0 if is_sketched else None]
         known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
         look = known.compute_view(normal.constant, config.n_pairs)
@@ -218,12 +220,6 @@ def _bound_rest(
     return replace(pairs, outside=outside)
 
 
-def _find_component_basis(weights: Weights, normal: Normalisation, most: int) -> Floats:
-    """An orthonormal basis of the eigenvalue 1 of S, at most ``most`` columns, shape (n, c - 1)."""
-    labels = components.label_components(weights.rows, len(normal.scaling))
-    return components.build_component_basis(labels, normal.constant, most)
-
-
 def _compute_rayleigh_pairs(
     operator: Operator,
     vectors: Floats,
@@ -237,8 +233,7 @@ def _compute_rayleigh_pairs(
     if (np.diff(quotients) > 0.0).any():
         order = np.argsort(-quotients, kind="stable")
         quotients, vectors, image = quotients[order], vectors[:, order], image[:, order]
-    floor = operator.least_value
-    c = min(count, int(np.count_nonzero(quotients > floor)))
+    c = min(count, int(np.count_nonzero(quotients > operator.least_value)))
     lengths = np.sqrt(np.einsum("ij,ij->j", vectors[:, :c], vectors[:, :c]))
     vectors, quotients = vectors[:, :c] / lengths, quotients[:c] / lengths**2
     errors = image[:, :c] / lengths - vectors * quotients

@@ -318,8 +318,7 @@ class State:
 
     def copy(self) -> State:
         """The same state on its own rings, so that learning from it leaves this one whole."""
-        distances = None if self.distances is None else self.distances.copy()
-        return replace(self, distances=distances)
+        return replace(self, distances=None if self.distances is None else self.distances.copy())
 
     @classmethod
     def __unpack__(cls, packed: State) -> State:

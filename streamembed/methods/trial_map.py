@@ -433,6 +433,5 @@ def _fade_degrees(
         return degrees, 1
     degrees = fading * degrees
     if len(moved):
-        rows = weights.rows(moved)[:, : len(before)].astype(np.float64)
-        degrees += change[moved] @ rows
+        degrees += change[moved] @ weights.rows(moved)[:, : len(before)].astype(np.float64)
     return degrees, 0

@@ -21,8 +21,7 @@ def draw_pairs(reservoirs: Reservoirs, examples: Examples) -> tuple[Reservoirs, 
         reservoirs, examples.points, examples.classes, examples.generator()
     )
     labelled = np.flatnonzero(examples.codes >= 0)
-    pair_indices = np.flatnonzero(examples.codes < 0)
-    owners = np.concatenate([labelled[partners.owners], pair_indices])
+    owners = np.concatenate([labelled[partners.owners], np.flatnonzero(examples.codes < 0)])
     order = np.argsort(owners, kind="stable")
     steps = drop_rounding(partners.differences, examples.points[partners.owners])
     differences = np.concatenate([steps, examples.differences])[order]

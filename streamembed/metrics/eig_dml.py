@@ -173,8 +173,7 @@ def compute_constraint(state: State) -> Floats:
     squares = np.diag(state.close)
     if not squares.any():
         return np.eye(len(squares))
-    ridge = RIDGE * np.where(squares > 0, squares, squares.mean())
-    return state.close + np.diag(ridge)
+    return state.close + np.diag(RIDGE * np.where(squares > 0, squares, squares.mean()))
 
 
 def update(state: State, close: Floats, far: Floats, settings: EigDMLLearner) -> State:
@@ -211,8 +210,7 @@ def update(state: State, close: Floats, far: Floats, settings: EigDMLLearner) ->
     scatter = compute_constraint(state)
     if first and state.close.any():
         matrix = _invert(scatter)
-        values = squared_distances(state.far, matrix)
-        state = replace(state, matrix=matrix, values=values, step=1)
+        state = replace(state, matrix=matrix, values=squared_distances(state.far, matrix), step=1)
     state, stretch = _rescale(state, scatter)
     if stretch < 1.0 / STALE:
         state = replace(state, step=1)

@@ -94,18 +94,12 @@ def compute_spectrum(scatters: Scatters) -> Spectrum:
         squares = np.sum((whitening.scale[:, None] * whitening.basis[:, ::-1]) ** 2, axis=0)
         directions = fix_signs(whitening.basis[:, ::-1] / np.sqrt(squares), whitening.scale)
         return Spectrum(1.0 / squares, directions, 0, *counts, "one class" if n else "no class")
-    offsets = scatters.offsets @ whitening.basis
-    _, sigma, rotation = np.linalg.svd(offsets, full_matrices=n < rank)
+    _, sigma, rotation = np.linalg.svd(scatters.offsets @ whitening.basis, full_matrices=n < rank)
     shares = np.zeros(rank)
     shares[: len(sigma)] = sigma**2
     directions = fix_signs(whitening.basis @ rotation.T, whitening.scale)
     energies = np.clip(1.0 - shares, 0.0, 1.0)
     return Spectrum(energies, directions, min(rank, n - 1), *counts, "measured")
-
-
-def drop_directions(spectrum: Spectrum) -> Spectrum:
-    """The same without directions: `solve_metric` gives standardised Euclidean distance."""
-    return replace(spectrum, energies=np.zeros(0), directions=spectrum.directions[:, :0])
 
 
 def compute_boltzmann_weights(energies: Floats, mu: float) -> Floats:
@@ -362,6 +356,8 @@ class FennLearner(MomentLearner):
             mu, _, _ = choose_by_cross_validation(points, classes, spectrum)
         if isinstance(self.mu, str) and spectrum.status != "measured":
             # no label to choose by; a cold metric of one class loses others (docs: fenn.md)
-            spectrum = drop_directions(spectrum)
+            # without directions `solve_metric` gives standardised Euclidean distance
+            directions = spectrum.directions[:, :0]
+            spectrum = replace(spectrum, energies=np.zeros(0), directions=directions)
         matrix, facts = solve_metric(spectrum, mu)
         return Measured(matrix, np.ones(len(scale)), facts)

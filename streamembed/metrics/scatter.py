@@ -96,8 +96,7 @@ def update(moments: ClassMoments, points: Floats, classes: Ints) -> ClassMoments
         rows = points[members] - updated.origin
         shift = rows[0] + (rows - rows[0]).mean(axis=0)
         deviations = rows - shift
-        count = float(len(rows))
-        _absorb(updated, int(index), count, shift, deviations.T @ deviations)
+        _absorb(updated, int(index), float(len(rows)), shift, deviations.T @ deviations)
     return updated
 
 

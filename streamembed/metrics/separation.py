@@ -51,8 +51,7 @@ def soft_minimum(values: Floats, sigma: float) -> tuple[float, Floats]:
         shifted = (least - values) / sigma
         weights = np.exp(shifted)
         value = least - sigma * float(np.log1p(np.expm1(shifted).mean()))
-    normalised: Floats = weights / weights.sum()
-    return value, normalised
+    return value, weights / weights.sum()
 
 
 def compute_softmin_weights(values: Floats, smoothing: float) -> Floats:

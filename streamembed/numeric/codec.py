@@ -97,8 +97,7 @@ def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
     (['buckets', 'counts'], {'buckets': 'array', 'counts': 'array'})
     """
     arrays: Arrays = {}
-    numbers: dict[str, Any] = _pack_value(value, "", arrays)
-    return arrays, numbers
+    return arrays, _pack_value(value, "", arrays)
 
 
 def unpack(

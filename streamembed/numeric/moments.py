@@ -31,14 +31,12 @@ class FeatureMoments:
     @property
     def deviations(self) -> Floats:
         """Population deviations (d,)."""
-        deviations: Floats = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
-        return deviations
+        return np.sqrt(self.squares / np.maximum(self.counts, 1.0))
 
     @property
     def varies(self) -> Bools:
         """Which features vary by more than rounding, (d,)."""
-        varies: Bools = self.deviations > ROUNDING * np.abs(self.means)
-        return varies
+        return self.deviations > ROUNDING * np.abs(self.means)
 
     @property
     def scale(self) -> Floats:

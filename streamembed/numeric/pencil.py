@@ -71,8 +71,7 @@ def whiten(matrix: Floats) -> Whitening:
     (2, 1)
     """
     scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
-    varies = scale > 0
-    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=varies)
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
     values, vectors = descending_eigh(inverse[:, None] * matrix * inverse)
     keep = values > RANK_CUT * values.max(initial=0.0)
     return Whitening(inverse[:, None] * vectors[:, keep] / np.sqrt(values[keep]), scale)

@@ -88,8 +88,7 @@ def weigh_features(points: Floats, seed: tuple[int, ...]) -> FeatureWeights:
     none = init_feature_weights(points.shape[1])
     generator = np.random.default_rng(seed)
     if len(points) > LARGEST_SAMPLE:
-        chosen = generator.choice(len(points), LARGEST_SAMPLE, replace=False)
-        points = points[np.sort(chosen)]
+        points = points[np.sort(generator.choice(len(points), LARGEST_SAMPLE, replace=False))]
     prepared = _prepare(points, generator)
     if prepared is None:
         return none
@@ -111,8 +110,7 @@ class _Sample:
 
     def take(self, chosen: Bools) -> _Sample:
         """Some of the features."""
-        kept = self.points[:, chosen]
-        return _Sample(kept, self.deviations[chosen], self.varies, self.jitter)
+        return _Sample(self.points[:, chosen], self.deviations[chosen], self.varies, self.jitter)
 
     def explain(self, metric: Floats, left_out: Array | None = None) -> Floats:
         """e (n, d), the mean of which is R2; feature j from the others but ``left_out[j]``.

@@ -165,14 +165,8 @@ def _draw_lines(name: str, figure: LineFigure) -> Any:
         source = _create_source(f"{name}:{key}", "x", "y", "note", "marker")
         style = {"line_color": line.colour, "line_dash": line.dash, "line_width": 1.8}
         draw(x="x", y="y", source=source, name=f"line:{key}", **style)
-        dots = plot.scatter(
-            *("x", "y"),
-            source=source,
-            marker="marker",
-            size=5,
-            color=line.colour,
-            name=f"dots:{key}",
-        )
+        style = {"marker": "marker", "size": 5, "color": line.colour}
+        dots = plot.scatter("x", "y", source=source, name=f"dots:{key}", **style)
         _add_tooltips(plot, [dots], [("event", "@x{0,0}"), (line.name, "@y"), ("", "@note")])
     if name == "drift":
         _add_alarms(plot)
@@ -194,16 +188,9 @@ def _add_alarms(plot: Any) -> None:
     plot.vspan(x="x", source=onset, line_dash="dashed", line_color=BLUE, line_width=1.5)
     plot.scatter("x", "y", source=onset, marker="diamond", size=13, color=BLUE, name="onset")
     marks = _create_source("drift:alarms", "x", "y", "sentence", "channel", "once")
-    alarms = plot.scatter(
-        *("x", "y"),
-        source=marks,
-        marker="inverted_triangle",
-        size=17,
-        fill_color=ALARM_COLOUR,
-        line_width=1.5,
-        name="alarms",
-        tags=["ink"],
-    )
+    style = {"marker": "inverted_triangle", "size": 17, "fill_color": ALARM_COLOUR}
+    style |= {"line_width": 1.5, "tags": ["ink"]}
+    alarms = plot.scatter("x", "y", source=marks, name="alarms", **style)
     _add_tooltips(plot, [alarms], [("alarm", "@channel at @x{0,0}"), ("once in", "@once")])
     ticks = _create_source("drift:snapshots", "x", "y")
     plot.scatter("x", "y", source=ticks, marker="dash", angle=1.5708, size=12, tags=["ink"])
@@ -222,28 +209,14 @@ def _draw_scatter_plots(kept: bool) -> list[Any]:
         plot = _create_figure(name, "", "", 440, SCATTER_TOOLS, match_aspect=True)
         if name == "scatter-main":
             plot.scatter("x", "y", source=halos, size=17, color="#8a8a8a", alpha=0.3, line_width=0)
-        crosses = plot.scatter(
-            *(x, y),
-            source=reference,
-            marker="x",  # a shape that no label has
-            size=6,
-            line_color="#8a8a8a",
-            line_alpha="fill",
-        )
+        # a shape that no label has
+        style = {"marker": "x", "size": 6, "line_color": "#8a8a8a", "line_alpha": "fill"}
+        crosses = plot.scatter(x, y, source=reference, **style)
         crosses.selection_glyph = crosses.nonselection_glyph = None
-        points = plot.scatter(
-            *(x, y),
-            source=source,
-            marker="marker",
-            size=8,
-            fill_color="colour",
-            line_color="colour",
-            fill_alpha="fill",
-            line_alpha=0.9,
-            line_width=1.4,
-            nonselection_alpha=0.12,
-            name=f"{name}:points",
-        )
+        style = {"marker": "marker", "size": 8, "line_width": 1.4}
+        style |= {"fill_color": "colour", "line_color": "colour"}
+        alphas = {"fill_alpha": "fill", "line_alpha": 0.9, "nonselection_alpha": 0.12}
+        points = plot.scatter(x, y, source=source, name=f"{name}:points", **style, **alphas)
         tooltips = [("", "@kept")] if kept else []
         tooltips += [("id", "@id"), ("event", "@at{0,0}"), ("label", "@label")]
         _add_tooltips(plot, [points], [*tooltips, ("time", "@time"), ("coverage", "@coverage")])
@@ -255,15 +228,9 @@ def _draw_heat_map(name: str) -> Any:
     plot = _create_figure(name, "", "", 380, "reset,save", x_range=["-"], y_range=["-"])
     cells = _create_source(name, "row", "column", "value", "colour", "text", "ink")
     rectangles = plot.rect("column", "row", 1, 1, source=cells, color="colour", line_color=None)
-    plot.text(
-        *("column", "row", "text"),
-        source=cells,
-        text_align="center",
-        text_baseline="middle",
-        text_font_size="11px",
-        text_font=FONT,
-        text_color="ink",
-    )
+    style = {"text_align": "center", "text_baseline": "middle", "text_font_size": "11px"}
+    style |= {"text_font": FONT, "text_color": "ink"}
+    plot.text("column", "row", "text", source=cells, **style)
     _add_tooltips(plot, [rectangles], [("features", "@row, @column"), ("entry", "@value")])
     plot.xaxis.major_label_orientation = 0.9
     plot.grid.visible = False
@@ -275,15 +242,8 @@ def _draw_run_lengths() -> Any:
         "run-lengths", "run length without drift, log10 of events", "streams", 220
     )
     source = _create_source("run-lengths", "left", "right", "count")
-    plot.quad(
-        top="count",
-        bottom=0,
-        left="left",
-        right="right",
-        source=source,
-        fill_color="#56B4E9",
-        line_color=BLUE,
-    )
+    colours = {"fill_color": "#56B4E9", "line_color": BLUE}
+    plot.quad(left="left", right="right", top="count", bottom=0, source=source, **colours)
     target = _create_source("run-lengths:asked", "x")
     plot.vspan(x="x", source=target, line_dash="dashed", line_width=2, line_color=ALARM_COLOUR)
     return plot

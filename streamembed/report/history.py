@@ -18,8 +18,7 @@ MOST_ROWS, MOST_FEATURES = 1_000, 40
 
 def describe_history(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
     """Describe `RunReader.timeline` of a run, JSON-ready; ``engine`` has its parameters."""
-    rows = select_evenly(timeline.num_rows, MOST_ROWS)
-    table: pa.Table = timeline.take(pa.array(rows))
+    table: pa.Table = timeline.take(pa.array(select_evenly(timeline.num_rows, MOST_ROWS)))
     positions = table["position"].to_pylist()
     figures = list_line_figures(MOST_LINES, ())
     wanted = {"epoch", "met"}.union(*(figure.lines for figure in figures.values()))

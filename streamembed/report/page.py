@@ -118,8 +118,7 @@ def render_page(
         "bokeh": bokeh_script,
         "page": page_script,
     }
-    page = _read_asset("page.html")
-    pieces = page.split("{{")
+    pieces = _read_asset("page.html").split("{{")
     output = [pieces[0]]
     for piece in pieces[1:]:  # one pass from left to right: inserted text is not scanned again
         name, _, rest = piece.partition("}}")

@@ -111,8 +111,7 @@ def _split_coordinates(
         rank = np.zeros(n)
         if stationary is not None and np.ptp(stationary) > 0:
             rank = np.argsort(np.argsort(stationary, kind="stable"), kind="stable") / max(n - 1, 1)
-        axis_names = [*names, MASS_RANK]
-        return (np.column_stack([coordinates[:, 0], rank]), axis_names), None
+        return (np.column_stack([coordinates[:, 0], rank]), [*names, MASS_RANK]), None
     first = (coordinates[:, :2], list(names[:2]))
     if k == 2:
         return first, None

@@ -198,8 +198,7 @@ class ReplayDriver:
         labels = np.full(n, None) if monitor.parameters["labels"] else None
         if labels is not None and "label" in events.passthrough:
             labels[kept] = events.passthrough["label"].to_pylist()
-        others = np.setdiff1d(np.arange(n), kept)
-        rejected = tuple(Rejected(i, None, "") for i in others.tolist())
+        rejected = tuple(Rejected(i, None, "") for i in np.setdiff1d(np.arange(n), kept).tolist())
         batch = Batch(events.points, self._log.features, events.ids, kept, rejected)
         alarms = monitor.watch(batch, labels)
         self.recorder.write_alarms(alarms)

@@ -261,8 +261,7 @@ def embed_events(
     else:
         known["coverage"] = np.minimum(1.0, snapshot.degrees / np.median(snapshot.degrees))
     if (picture := snapshot.picture) is not None:
-        parts = *picture.coordinates.T, picture.kept
-        known |= zip(EVENT_PICTURE_COLUMNS, parts, strict=True)
+        known |= zip(EVENT_PICTURE_COLUMNS, (*picture.coordinates.T, picture.kept), strict=True)
     for name, values in known.items():
         columns.setdefault(name, np.full(n, np.nan))[own] = values[slots[own]]
     at = {"snapshot": np.full(n, snapshot.position), "epoch": np.full(n, snapshot.frame.epoch)}

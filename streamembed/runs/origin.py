@@ -106,8 +106,7 @@ def list_differences(before: Any, now: Any, name: str = "") -> list[str]:
     ['rows[999] was 999 and is 0']
     """
     if isinstance(before, dict) and isinstance(now, dict):
-        names = dict.fromkeys([*before, *now])
-        parts = [(f"{name}.{key}" if name else key, key) for key in names]
+        parts = [(f"{name}.{key}" if name else key, key) for key in dict.fromkeys([*before, *now])]
         lists = [list_differences(before.get(key), now.get(key), label) for label, key in parts]
         return [line for lines in lists for line in lines]
     if before == now:

@@ -270,8 +270,7 @@ class PartitionRoot:
         assert agreement is not None
         sets, parts = [], []
         for partition, rounds in enumerate(self.rounds):
-            number = min(count, rounds) - 1
-            data = self.database.read(name_chain(partition), number).data
+            data = self.database.read(name_chain(partition), min(count, rounds) - 1).data
             checkpoint = PartitionCheckpoint.unpack(data, agreement)
             sets.append(from_covering(checkpoint.covering, agreement, partition, size))
             if checkpoint.training is not None:

@@ -124,8 +124,7 @@ def replay_partitions(
         **origin.describe_replay(opened, config, every, "none"),
         "partitions": [part.describe() for part in parts],
     }
-    replaces = check_flag("overwrite", overwrite)
-    with RunStore.claim(run, overwrite=replaces) as store:
+    with RunStore.claim(run, overwrite=check_flag("overwrite", overwrite)) as store:
         store.begin(run_origin)
         root = PartitionRoot(store, config, every, parts, progress or (lambda _: None))
         try:

@@ -166,8 +166,7 @@ class Recorder:
         positions = np.full(len(picture.ids), snapshot.position)
         columns = positions, picture.ids.tolist(), *(array.astype(np.float32) for array in arrays)
         rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
-        text = picture.ids.dtype.kind != "i"
-        schema = _build_picture_schema(pa.string() if text else pa.int64())
+        schema = _build_picture_schema(pa.string() if picture.ids.dtype.kind != "i" else pa.int64())
         self.store.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:

@@ -117,8 +117,7 @@ def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callab
         names = database.list_chains()
     except DamagedFileError:
         return  # the structure says it
-    needed = (f"{FACT}{chains.ORIGIN}", f"{FACT}{chains.STATE}")
-    for chain in dict.fromkeys([*needed, *names]):
+    for chain in dict.fromkeys([f"{FACT}{chains.ORIGIN}", f"{FACT}{chains.STATE}", *names]):
         yield chain, partial(_check_chain, database, chain)
     state = database.read_fact(chains.STATE, {})
     files = state["files"] if state.get("finished") else {}

@@ -270,8 +270,7 @@ class Client:
 
     def _fetch_metadata(self, *path: str) -> dict[str, Any]:
         """The metadata of a path; sets the features and limits of this client."""
-        descriptor = fl.FlightDescriptor.for_path(*path)
-        info = self._connect().get_flight_info(descriptor, self._options)
+        info = self._connect().get_flight_info(fl.FlightDescriptor.for_path(*path), self._options)
         features = infer_features(info.schema)
         self._features = features if features.names else None
         metadata: dict[str, Any] = json.loads(info.app_metadata)
@@ -321,8 +320,7 @@ class Client:
         writer, reader = self._connect().do_put(descriptor, table.schema, self._options)
         try:
             for at in range(start - first, len(table), rows):
-                metadata = pack_metadata(offset=first + at)
-                writer.write_with_metadata(table.slice(at, rows), metadata)
+                writer.write_with_metadata(table.slice(at, rows), pack_metadata(offset=first + at))
                 answer = reader.read()
                 if answer is None:  # closing it raises the server's error
                     raise pa.ArrowCancelled("the server ended the stream")

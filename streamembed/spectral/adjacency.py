@@ -41,8 +41,7 @@ def compute_local_scales(d2: Floats) -> Floats:
     if not len(positive):
         positive, share = np.sqrt(d2[(d2 > 0) & np.isfinite(d2)]), 1.0
     floor = share * float(np.median(positive)) if len(positive) else 1.0
-    floored: Floats = np.maximum(scales, floor)
-    return floored
+    return np.maximum(scales, floor)
 
 
 def join_lists(lists: Lists, weights: str, scale: float) -> csr_array:
@@ -92,8 +91,7 @@ def join_edges(edges: tuple[Array, Array, Floats], n: int, weights: str, scale: 
 
 def _join_either_way(directed: csr_array) -> csr_array:
     directed.sort_indices()
-    graph: csr_array = directed.maximum(directed.T.tocsr()).tocsr()
-    return graph
+    return directed.maximum(directed.T.tocsr()).tocsr()
 
 
 def _weigh(

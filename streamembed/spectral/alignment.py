@@ -89,11 +89,6 @@ def find_block_rotation(overlap: Floats, k: int) -> Floats:
     return rotation
 
 
-def find_signs(overlap: Floats) -> Floats:
-    """As `find_rotation`, but no columns mix: a diagonal of signs."""
-    return np.diag(np.where(np.diag(overlap) < 0.0, -1.0, 1.0))
-
-
 def measure_fidelity(columns: Floats, others: Floats, weights: Floats) -> float:
     """f = 1 - sum w |y - r|^2 / sum w |r|^2 of the same points: 1 where nothing has moved."""
     unit = max(float(np.abs(others).max(initial=0.0)), float(np.abs(columns).max(initial=0.0)))

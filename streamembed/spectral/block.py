@@ -267,8 +267,7 @@ def _to_psi(vectors: Floats, walk: Walk) -> Floats:
     """psi = v / sqrt(pi); 0 at isolated points."""
     root = walk.constant
     inverse = np.divide(1.0, root, out=np.zeros(len(root)), where=root > 0)
-    psi: Floats = vectors * inverse[:, None]
-    return psi
+    return vectors * inverse[:, None]
 
 
 def _join_parts(old: Ints, labels: Ints) -> Ints | None:
@@ -283,8 +282,7 @@ def _join_parts(old: Ints, labels: Ints) -> Ints | None:
     if not is_merged.any():
         return None
     merged = np.full(len(old), -1, dtype=np.int64)
-    number = np.where(is_merged, np.cumsum(is_merged) - 1, -1)
-    merged[members] = number[index]
+    merged[members] = np.where(is_merged, np.cumsum(is_merged) - 1, -1)[index]
     return merged
 
 

@@ -58,8 +58,7 @@ class Walk:
     @property
     def constant(self) -> Floats:
         """v_0 = sqrt(pi), shape (n,); zeros for a graph without an edge."""
-        total = float(self.degrees.sum())
-        return np.sqrt(self.degrees / (total or 1.0))
+        return np.sqrt(self.degrees / (float(self.degrees.sum()) or 1.0))
 
     @property
     def has_unit_masses(self) -> bool:
@@ -72,8 +71,7 @@ class Walk:
         masses = 1.0 if self.masses is None else self.masses
         is_joined = self.degrees > 0
         inverse = np.divide(1.0, self.degrees, out=np.zeros(len(is_joined)), where=is_joined)
-        scaling: Floats = masses * np.sqrt(inverse)
-        return scaling
+        return masses * np.sqrt(inverse)
 
     @property
     def operator(self) -> csr_array:

@@ -43,8 +43,7 @@ class Normalisation:
         """psi = v / sqrt(pi), shape (n, c); 0 where a point has no share in the walk."""
         constant = self.constant
         inverse = np.divide(1.0, constant, out=np.zeros_like(constant), where=constant > 0)
-        psi: Floats = vectors * inverse[:, None]
-        return psi
+        return vectors * inverse[:, None]
 
 
 def weigh_equally(masses: Floats) -> Normalisation:

@@ -82,8 +82,7 @@ def find_directions(
         Orthonormal columns that the directions must be orthogonal to. The residual is so up to
         rounding; where it is little more than rounding, its directions are orthogonalised again.
     """
-    gram = residual.T @ residual
-    values, turn = descending_eigh(gram)
+    values, turn = descending_eigh(residual.T @ residual)
     least_length = strength * bound_normal_length(residual.shape[1])
     if values[-1] > FAINT * max(values[0], FAINT * len(residual)):
         roots = np.sqrt(values)

@@ -137,8 +137,7 @@ class KnownProducts:
         if values.max(initial=0.0) > 1.0 + BEYOND_ONE:
             errors[:] = 1.0
         # C X: its Gram matrix has a spike for every large eigenvalue that the space lacks
-        coefficients = (mix @ y).T
-        rest = probe_images - coefficients.astype(dtype) @ trial_images
+        rest = probe_images - (mix @ y).T.astype(dtype) @ trial_images
         back = mix @ (mix.T @ inner[:, len(trial) :] - ritz[:, None] * y)  # its part in Q
         rest -= back.T.astype(dtype) @ trial
         rest -= (rest @ unit)[:, None] * unit  # all that is left of the constant

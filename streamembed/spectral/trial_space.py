@@ -253,15 +253,13 @@ class TrialSpace:
         # symmetric, both; of the first half is read
         once = lapack.dposv((a + tau * divisor).T, gram.T, overwrite_a=True)[1]
         damped = tau * once
-        result: Floats = once + damped @ (once + damped @ once)
-        return share, mean, result
+        return share, mean, once + damped @ (once + damped @ once)
 
     def measure_norm(self) -> float:
         """The largest size of a Ritz value; 0 without functions. O(c^3)."""
         own = float(self.functions[0].astype(np.float64) @ self.images[0])
         _, _, a, gram = self._remove_constant(self.functions, self.inner, self.gram, own)
-        values = solve_pencil(a, gram, np.zeros(self.rank))[0]
-        return float(np.abs(values).max(initial=0.0))
+        return float(np.abs(solve_pencil(a, gram, np.zeros(self.rank))[0]).max(initial=0.0))
 
     def _remove_constant(
         self, functions: Array, inner: Floats, gram: Floats, own: float
@@ -315,8 +313,7 @@ class TrialSpace:
             order = np.argsort(-np.abs(values), kind="stable")
             values, mix = values[order], mix[:, order]
             sizes = np.abs(values)
-        floor = ROUNDING[dtype] * largest
-        c = min(most, int(np.count_nonzero(sizes > floor)))
+        c = min(most, int(np.count_nonzero(sizes > ROUNDING[dtype] * largest)))
         least, last = float(values.min(initial=0.0)), float(sizes[c - 1]) if c else 0.0
         mix = mix[:, :c]
         functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[OF_PROBES]])
@@ -352,8 +349,7 @@ def _invert_signed(a: Floats, gram: Floats, tau: float) -> Floats:
     squares = theta**2 + tau**2
     safe = np.where(squares > 0.0, squares, 1.0)
     inverse = theta / safe * (1.0 + tau**2 / safe) / size
-    result: Floats = (mix * inverse) @ (mix.T @ gram)
-    return result
+    return (mix * inverse) @ (mix.T @ gram)
 
 
 def solve_pencil(
@@ -395,10 +391,8 @@ def whiten(gram: Floats, overlap: Floats, least: float = 0.0) -> Floats:
         sizes, vectors = descending_eigh(correlations)
         is_real = sizes > FAINT
         mix = vectors[:, is_real] / np.sqrt(sizes[is_real])
-    mixed: Floats = inverse[:, None] * mix
-    return mixed
+    return inverse[:, None] * mix
 
 
 def _mix(mix: Floats, block: Array) -> Array:
-    result: Array = mix.T.astype(block.dtype) @ block
-    return result
+    return mix.T.astype(block.dtype) @ block

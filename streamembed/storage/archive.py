@@ -242,8 +242,7 @@ def to_table(arrays: Mapping[str, Array]) -> Any:
 def _pack(array: Array) -> tuple[str, memoryview | bytes]:
     """The name of a dtype, and the bytes: those of the array itself, where they lie together."""
     if array.dtype != object:
-        flat = np.ascontiguousarray(array).reshape(-1)
-        return array.dtype.str, flat.view(np.uint8).data
+        return array.dtype.str, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     texts = [text.encode() for text in array.tolist()]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     return _TEXT, ends.tobytes() + b"".join(texts)
