@@ -114,7 +114,8 @@ class Explanation:
     labels : tuple of str
         Those that have changed, most significant first; the figures are of the first.
     members : tuple of int or str
-        Ids of the events of a region since the onset, or of the copies of a repeated event.
+        Ids of the events of a region since the onset, of the half nearest to its middle; or of the
+        copies of a repeated event.
     exemplars : tuple of int or str
         The three most typical of them.
     """

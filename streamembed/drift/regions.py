@@ -27,6 +27,9 @@ MOST_CENTRES = 128
 N_NEAREST = 10  # events of which a centre is the mean
 SMALLEST, LARGEST_SHARE = 10, 1 / 3  # events of a group
 RIDGE = 10.0  # of the mean variance: 3 and 30 name fewer groups rightly
+# Of a group's events since the onset the inner half is named, for others lie at its edge: of the
+# half four in five were of the kind that grew in 28 of 32 streams, of all of them in 23.
+CORE = 0.5
 MOST_OF_NEW = 0.01  # of the reference
 N_EXEMPLARS = 3
 WINDOW = 500  # events at least of the second look for a group: an onset is often estimated late
@@ -156,6 +159,7 @@ def _explain_groups(
     if p[i, j] > level or not len(group):
         return None
     before, after = float(b[i, j] / n), float(a[i, j] / m)
+    core = group[: int(np.ceil(CORE * len(group)))]
     return Explanation(
         "new region" if before <= MOST_OF_NEW else "region",
         (),
@@ -163,7 +167,7 @@ def _explain_groups(
         after,
         LEVEL / level * float(p[i, j]),
         m,
-        members=tuple(since.ids[np.sort(group)].tolist()),
+        members=tuple(since.ids[np.sort(core)].tolist()),
         exemplars=tuple(since.ids[group[:N_EXEMPLARS]].tolist()),
     )
 
