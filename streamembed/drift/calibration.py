@@ -7,7 +7,7 @@ newly drawn reference of the same size.
 Source: Cobb, Van Looveren & Klaise (2022), "Sequential multivariate change detection with
 calibrated and memoryless false detection rates"; Gandy & Kvaloy (2013) for charts with estimated
 parameters; Wu & Apley (2025) for nested bootstraps of control limits; Keriven et al. (2020),
-"NEWMA". Differs: three memories at once, clipped scores, a sieve whose coefficients are
+"NEWMA". Differs: several memories at once, clipped scores, a sieve whose coefficients are
 uncertain, one unit for all channels. Where events depend on each other beyond what the sieve
 models, means of blocks of them take their place.
 """

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data import batch, column_roles
+from streamembed.data import batch, column_roles, split_table
 from streamembed.data.ids import classify_ids
 from streamembed.data.labels import LabelIndex, list_labels
 from streamembed.drift import dependence, missing_channel
@@ -386,7 +386,7 @@ class Monitor(SavedObject):
 
     def _learn(self, X: Any, ids: Any, y: Any) -> tuple[Alarm, ...]:
         state = self._state
-        table = column_roles.split(X, state.names or None, remedy=column_roles.RENAME)
+        table = split_table.split(X, state.names or None, remedy=column_roles.RENAME)
         read = batch.read(
             table.points,
             table.read("id") if ids is None else ids,
@@ -508,7 +508,7 @@ class Monitor(SavedObject):
             As `learn`.
         """
         reference, state = self._get_reference(), self._state
-        table = column_roles.split(X, state.names or None)
+        table = split_table.split(X, state.names or None)
         read = batch.read(table.points, table.read("id"), state.features, "raise", "fix them")
         none = np.full(len(read.kept), -1, dtype=np.int64)
         positions = np.arange(state.position, state.position + len(read.kept))

@@ -1,4 +1,4 @@
-"""The running statistics of a monitor: exponential means of whitened scores, at three memories."""
+"""The running statistics of a monitor: exponential means of whitened scores, at some memories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class ChannelGroups:
     names: tuple[str, ...]
     sizes: tuple[int, ...]  # scores of each, in their order
     # First and last column, exclusive, of components of a kernel: they are scaled by one deviation,
-    # not whitened, so that the norm of their means is that of the kernel's space. None: (0, 0).
+    # not whitened, so that the norm of their means is that of the kernel's space. (0, 0): there are
+    # none.
     components: tuple[int, int] = (0, 0)
 
     @property

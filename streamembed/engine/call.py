@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data import batch, column_roles
+from streamembed.data import batch, column_roles, split_table
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.distance_rows import list_rows
 from streamembed.data.features import Features
@@ -298,7 +298,7 @@ def read_points(
         X = X.read_all()
     now.check_input(distances=False)
     if type(X) is not np.ndarray or features is not None:  # an array is all points
-        table = column_roles.split(X, now.feature_names or None, features)
+        table = split_table.split(X, now.feature_names or None, features)
         X, ids = table.points, table.read("id") if ids is None else ids
         y = table.read("label") if y is None and config.metrics else y
         times = table.read("event_time") if times is None and config.clock != POSITION else times
@@ -325,7 +325,7 @@ def read_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any)
 
     def read(X: Any, features: Features | None, name: str) -> Batch:
         names = None if features is None else features.names
-        points = column_roles.split(X, names, name=name, remedy=column_roles.RENAME).points
+        points = split_table.split(X, names, name=name, remedy=column_roles.RENAME).points
         remedy = "nothing was learned: fix or drop these pairs"
         return batch.read(points, None, features, "raise", remedy, name, config.metric)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import scipy
 
-from streamembed.data import batch, column_roles
+from streamembed.data import batch, split_table
 from streamembed.data.batch import Batch
 from streamembed.data.distance_rows import read_support_distances
 from streamembed.data.features import Features
@@ -607,7 +607,7 @@ class Snapshot(SnapshotContents, SavedObject):
                 f"{of_distances}, with distances to its ids"
             )
         remedy = "nothing was transformed: fix or drop them"
-        table = column_roles.split(X, self.feature_names).points
+        table = split_table.split(X, self.feature_names).points
         return batch.read(table, None, self.features, remedy=remedy).points
 
     @cached_property

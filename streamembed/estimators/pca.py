@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from streamembed import validation
-from streamembed.data import batch, column_roles
+from streamembed.data import batch, split_table
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, to_input_format
@@ -128,7 +128,7 @@ class PrincipalAxes(PrincipalView, Unchanging, SavedObject):
             Other features, or values that are missing: here nothing is imputed.
         """
         remedy = "drop or fill them before transforming"
-        table = column_roles.split(X, self.feature_names).points
+        table = split_table.split(X, self.feature_names).points
         features = Features(self.feature_names, self.ordered)
         points = batch.read(table, None, features, remedy=remedy).points
         coordinates = principal.transform(self, points, self.whiten)

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from streamembed.data.column_roles import check_names, split_kept_texts
+from streamembed.data.column_roles import check_names
+from streamembed.data.split_table import split_kept_texts
 from streamembed.engine.call import Call, Command, Labelled, Learned, Points
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
@@ -132,9 +133,8 @@ def _load_beginning(
 
 
 def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
-    """What must agree of the origin: no version; what later releases added has its default."""
-    columns, engine = origin.get("columns", {}), Config.complete(origin["engine"])
-    return {**origin, "version": None, "engine": engine, "columns": columns}
+    """Without the version; an earlier release of this layout may have had fewer parameters."""
+    return {**origin, "version": None, "engine": Config.complete(origin["engine"])}
 
 
 class Run:

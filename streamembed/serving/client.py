@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data.batch import Rejected
-from streamembed.data.column_roles import split_kept_texts
 from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
+from streamembed.data.split_table import split_kept_texts
 from streamembed.engine.call import Learned
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from streamembed.data import batch, column_roles
-from streamembed.data.column_roles import SplitTable
+from streamembed.data import batch, column_roles, split_table
 from streamembed.data.features import Features
+from streamembed.data.split_table import SplitTable
 from streamembed.data.values import (
     column_to_floats,
     holds_vectors,
@@ -222,7 +222,7 @@ def read_rows(X: Any, features: Features | None) -> tuple[Floats, Features, Spli
         X is not a table of numbers, or has other features.
     """
     names = None if features is None else features.names
-    split = column_roles.split(X, names, remedy=column_roles.RENAME)
+    split = split_table.split(X, names, remedy=column_roles.RENAME)
     table, own_features = batch.read_columns(split.points, features)
     table.values[list(table.faults)] = np.nan
     return table.values, features or own_features, split

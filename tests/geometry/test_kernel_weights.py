@@ -159,10 +159,10 @@ def test_replaced_slots_are_weights_made_anew(single: bool) -> None:
         points, widths = following, wider
         weights = weights.replace(slots, points, widths)
         seen.add(weights.columns is None)
-        anew = KernelWeights(widths, 2.0, first.center, single).between_points(points)
+        rebuilt = KernelWeights(widths, 2.0, first.center, single).between_points(points)
         everything = np.arange(len(points))
-        np.testing.assert_array_equal(weights.rows(everything), anew.rows(everything))
-        assert weights.loss == anew.loss
+        np.testing.assert_array_equal(weights.rows(everything), rebuilt.rows(everything))
+        assert weights.loss == rebuilt.loss
         check(weights, dense(points, widths, 2.0))
     assert seen == {True, False}
     assert first.columns is not None

@@ -157,6 +157,13 @@ def test_an_online_run_refuses_events_without_them(tmp_path: Path) -> None:
         for wrong in (np.ones(2), 10**5000, Decimal("sNaN")):
             with pytest.raises(InputError, match=r"columns to be kept \(\['title'\]\)"):
                 run.learn([{"a": 1.0, "b": 2.0, "title": wrong}])
+        # times that Python does not know: a server takes an InputError for the client's fault
+        never = pa.table({"a": [1.0], "b": [2.0], "title": pa.array([2**62], pa.timestamp("s"))})
+        for kept in (never, never.append_column("id", never["title"])):
+            with pytest.raises(InputError, match="values that Python cannot hold"):
+                run.learn(kept)
+        with pytest.raises(InputError, match="ids has type timestamp"):
+            run.learn([{"a": 1.0, "b": 2.0, "title": "x"}], ids=never["title"])
         assert run.position == 0
         titles = ["\ud83d", pd.NA, np.nan]  # half an emoji, and nothing
         run.learn([{"a": 1.0, "b": 2.0, "title": title} for title in titles] + [{"a": 1, "b": 2}])
